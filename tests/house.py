@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=27_983,
+    lines=27_992,
     files=224,
     function=60,
     circles=0,
@@ -105,7 +105,7 @@ PARTS = {
     "": 1190,
     "cli": 1447,
     "compare": 1134,
-    "data": 6270,
+    "data": 6275,
     "evaluate": 1912,
     "explain": 1602,
     "export": 451,
@@ -113,7 +113,7 @@ PARTS = {
     "imaging": 1989,
     "methods": 1597,
     "nn": 1886,
-    "report": 2091,
+    "report": 2095,
     "runs": 2120,
     "settings": 540,
     "sklearn": 922,

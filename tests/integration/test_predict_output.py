@@ -50,7 +50,6 @@ OUTPUTS = {
     "predict --out p.csv": "p.csv p.left-out.csv",
     "predict --why --out p.csv": "p.why.csv p.why.html",
     "evaluate --out e.json": "e.json report-none.html report-none.left-out.csv",
-    "check --out c.html": "c.html",
     "report --pseudonyms --out r.html": "r.html r.left-out.csv r.pseudonyms.csv",
 }
 

@@ -26,8 +26,6 @@ METHODS = {
         "0.2",
         "--select",
         "best",
-        "--average-from",
-        "0.1",
     ],
     "exact": ["--no-baseline", "--estimator", "exact", "--dropout", "0.3", "--chunk-size", "50", "--members", "2"],
     "exact-point": [

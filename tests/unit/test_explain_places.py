@@ -108,7 +108,7 @@ def test_places_of_a_table_and_of_an_archive_are_drawn_too(kind, tmp_path):
     np.testing.assert_array_equal(drawn(bags, 1).corners, GRID)
 
 
-@pytest.mark.parametrize("places", [GRID.astype("S4"), GRID.astype(np.complex64), GRID[:4], GRID[:, :, None]])
+@pytest.mark.parametrize("places", [GRID.astype("S4"), GRID.astype(np.complex64), GRID[:4]])
 def test_places_that_are_no_numbers_or_not_of_these_instances_are_refused(places, tmp_path):
     save_h5(tmp_path, "s0", numbers(0), places)
     with pytest.raises(BagDataError, match=r"coordinates \[6, C\], got .*s0\.h5"):

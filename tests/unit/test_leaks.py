@@ -43,7 +43,7 @@ def test_vectors_of_two_networks_are_warned_of(second, said):
         x = means[0] + 0.3 * rng.normal(size=96) + rng.normal(size=(40, 96))
         if number % 4 == 1 and second in ("other", "scaled"):
             x = x - means[0] + means[1] if second == "other" else np.abs(x) / 20
-        x[:, :10] += (number % 2) * (second == "shifted")
+        x += 2 * (number % 2) * (second == "shifted")
         bags.append(x + 9 * (number == 5) * (second == "one"))
     made = Bags.from_list(bags, np.arange(24) % 2, ids=[f"s{number}" for number in range(24)])
     lines = [line for line in describe_bags("x", made).warnings if "if two networks" in line]

@@ -109,20 +109,25 @@ def overlap_warnings(bags: Bags) -> Iterator[str]:
 def mixture_warnings(bags: Bags) -> Iterator[str]:
     """Yield a warning of wide vectors whose means in the bags form two parts far apart, as those of two networks do.
 
-    Half of the variance of the means lies along one line, and a gap there is as wide as half of their range.
+    Half of the variance of the means lies along one line, and a gap there is as wide as half of their range. Two parts
+    that are the classes are a matter of `feature_warnings`.
     """
     if len(bags.instance_shape) > 1 or bags.instance_shape[0] < _WIDE or len(bags) < 2 * _LEAST:
         return
     places = np.unique(np.linspace(0, len(bags) - 1, _PROBED).astype(np.int64))
     ends = zip(bags.starts[places].tolist(), (bags.starts + np.minimum(bags.sizes, _FIRST))[places].tolist())
     means = np.nan_to_num([np.mean(bags.instances[low:high], axis=0, dtype=np.float64) for low, high in ends])
-    means = (means - means.mean(axis=0)) / np.where(spread := means.std(axis=0), spread, 1)
+    spread = means.std(axis=0)
+    means = (means - means.mean(axis=0)) / np.where(spread > 0, spread, 1)
     sides, lengths, _ = np.linalg.svd(means, full_matrices=False)
     line = np.sort(sides[:, 0])
     last = int(np.diff(line).argmax())
-    low, high = (bags.ids[places[part]] for part in (sides[:, 0] <= line[last], sides[:, 0] > line[last]))
-    apart = 2 * (line[last + 1] - line[last]) > line[-1] - line[0] and 2 * lengths[0] ** 2 > (lengths**2).sum()
-    if apart and min(len(low), len(high)) >= _LEAST:
+    if 2 * (line[last + 1] - line[last]) <= line[-1] - line[0] or 2 * lengths[0] ** 2 <= (lengths**2).sum():
+        return
+    above = sides[:, 0] > line[last]
+    low, high = bags.ids[places[~above]], bags.ids[places[above]]
+    classes = bags.labels is not None and len(np.unique(bags.labels[places] == above)) == 1
+    if min(len(low), len(high)) >= _LEAST and not classes:
         text = (
             f"the features of {len(low)} bags, such as {low[0]}, are far from those of {len(high)}, such as {high[0]}"
         )

@@ -136,7 +136,7 @@ def _write(bags: Bags, part: Path, journal: Journal, done: Done, *, jobs: int, o
             on_bag(number)
         _write_rows(bags, files, journal, done, jobs=jobs, on_bag=on_bag)
         for file in files:
-            os.fsync(file.file.fileno())
+            file.sync()
     written = [done[number] for number in range(len(bags))]
     table = form.table_bytes(bags, {name: [bag.digests[at] for bag in written] for at, name in enumerate(arrays)})
     write_bytes(part / form.TABLE, table)
@@ -149,13 +149,14 @@ def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile
     with suppress(ValidationError):
         written = TypeAdapter(list[WrittenBag]).validate_python(journal.rows[1:], strict=True)
         same = journal.rows[:1] == [plan]
-    if same and written and all(file.path.is_file() and file.path.stat().st_size == file.facts.bytes for file in files):
+    if same and written and all(file.is_whole() for file in files):
         journal.keep(len(journal.rows))  # without a line that a crash damaged
         (part / form.DESCRIPTION).unlink(missing_ok=True)
         done.update({bag.number: bag for bag in written})
         return
     if part.exists() and not same and (journal.rows or journal.damaged is not None):
-        warnings.warn(f"the stopped import in {part} was of other data, or files changed: it is repeated", stacklevel=4)
+        text = f"the stopped import in {part} was of other data, or files have changed"
+        warnings.warn(f"{text}: it starts again", stacklevel=4)
     remove_own(part)
     journal.keep(0)
     try:
@@ -176,6 +177,10 @@ class _RowFile:
     def __init__(self, folder: Path, name: str, rows: NDArray[Any] | Rows, count: int) -> None:
         self.name, self.rows, self.path = name, rows, folder / form.ROWS[name]
         self.facts, self._lock = form.RowFacts.of(rows, count), threading.Lock()
+
+    def is_whole(self) -> bool:
+        """Return whether the file is there, with all its bytes reserved."""
+        return self.path.is_file() and self.path.stat().st_size == self.facts.bytes
 
     @cached_property
     def file(self) -> FileIO:
@@ -202,6 +207,10 @@ class _RowFile:
             while view:
                 view = view[self.file.write(view) or 0 :]
 
+    def sync(self) -> None:
+        """Wait until everything is on the disk."""
+        os.fsync(self.file.fileno())
+
 
 def _write_rows(
     bags: Bags, files: Sequence[_RowFile], journal: Journal, done: Done, *, jobs: int, on_bag: OnBag
@@ -218,7 +227,7 @@ def _write_rows(
         fresh.clear()  # a commit that fails is not tried again: it would record bags that the disk has refused
         if rows:
             for file in files:
-                os.fsync(file.file.fileno())
+                file.sync()
             journal.add(rows)
 
     committed = time.monotonic()
