@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=27_992,
+    lines=27_994,
     files=224,
     function=60,
     circles=0,
@@ -105,7 +105,7 @@ PARTS = {
     "": 1190,
     "cli": 1447,
     "compare": 1134,
-    "data": 6275,
+    "data": 6277,
     "evaluate": 1912,
     "explain": 1602,
     "export": 451,

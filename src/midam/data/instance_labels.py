@@ -21,7 +21,8 @@ def labels_of(bags: Bags) -> NDArray[np.float32] | None:
 
 def label_counts(bags: Bags) -> NDArray[np.int64]:
     """Return the number of positive, negative and unknown instance labels of each bag, [N, 3]."""
-    unknown = np.full(len(bags.instances), np.nan) if bags.instance_labels is None else bags.instance_labels
-    labels = unknown[bags.rows()]
+    labels = labels_of(bags)
+    if labels is None:
+        return np.stack([np.zeros_like(bags.sizes), np.zeros_like(bags.sizes), bags.sizes], axis=1)
     kinds = np.stack([labels == 1, labels == 0, np.isnan(labels)], axis=1)
     return np.asarray(np.add.reduceat(kinds, np.cumsum(bags.sizes) - bags.sizes, axis=0, dtype=np.int64))
