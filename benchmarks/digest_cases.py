@@ -40,7 +40,6 @@ _ADAM = ("--optimizer", "adam", "--lr", "0.05")
 OPTIONS: dict[str, tuple[str, ...]] = {
     "defaults": (),
     "printed": ("--estimator", "vrsp-printed", "--estimator-args", '{"lag": true}'),
-    "average": ("--average-from", "0.3", *_ADAM),
     "best": ("--select", "best", *_ADAM),
     "patience": ("--select", "best", "--patience", "1", "--members", "1", *_ADAM),
     "objective-args": ("--objective-weight", "pairwise", "--margin", "0.5", "--dual-lr", "0.3"),

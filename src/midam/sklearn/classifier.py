@@ -40,7 +40,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     - `midam.Bags`, as from `midam.read_bags`; their labels and groups are used if y and groups are not given;
     - a DataFrame with a MultiIndex (bag, instance): a row is an instance. Bags are in the order of their first rows; y
       and groups may be Series that have the bags, as they may have the names of `Bags`, as index;
-    - a list of N arrays [n_i, ...];
+    - a list of N arrays [n_i, ...], or of N DataFrames;
     - an array [N, n, ...]: N bags of n instances;
     - an array or DataFrame [N, D]: N bags of one instance each.
 
