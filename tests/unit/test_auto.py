@@ -142,6 +142,12 @@ def test_witnesses_are_not_searched_where_another_candidate_ranks_well():
     assert found.taken == [VECTORS[0]]
 
 
+def test_witnesses_are_not_searched_where_no_folds_show_that_other_candidates_fail():
+    bags = make_bags(8).replace(labels=[1, *[0] * 7], groups=None)
+    found = search([make_candidate(VECTORS[0], (5,)), Candidate(SEARCH, baseline=WitnessSearch())], bags, seed=0)
+    assert (found.folds, found.taken) == (0, [VECTORS[0]])
+
+
 def test_held_out_bags_with_many_numbers_are_scored_after_the_last_epoch_alone():
     few, many = (usual_candidates((1024,), 100, instances)[len(VECTORS) - 1] for instances in (2**18, 2**18 + 1))
     assert len(few.epochs) > 1

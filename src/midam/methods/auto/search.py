@@ -22,7 +22,7 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
-from midam.methods.auto.candidates import PRIOR, Candidate
+from midam.methods.auto.candidates import PRIOR, SEARCH, Candidate
 from midam.methods.callbacks import QUIET
 from midam.methods.inner_folds import MANY, inner_trials
 from midam.methods.store import Row, TrialStore
@@ -222,7 +222,7 @@ def search(
     trials = inner_trials(bags, np.arange(len(bags)), seed=seed) if trials is None else trials
     every = [*trials, *(block.trial for block in blocks or ())]
     if not trials:
-        names = [candidate.name for candidate in candidates]
+        names = [candidate.name for candidate in candidates if candidate.name != SEARCH]  # no other is known to fail
         mixture = Mixture(prior_weights(names), [Line()] * len(names))
         tried = [Tried(name, weight=float(weight)) for name, weight in zip(names, mixture.weights)]
         return SearchResult(tried, names, mixture, None, 0)
